@@ -134,6 +134,20 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
 }
 
 absl::Status Session::Restore(const checkpoint::Checkpoint& checkpoint, bool with_moments) {
+  return RestoreBy(with_moments, [&](std::span<const checkpoint::StateShard> targets) {
+    return checkpoint.Restore(targets);
+  });
+}
+
+absl::Status Session::Restore(const checkpoint::StateSource& source) {
+  return RestoreBy(true, [&](std::span<const checkpoint::StateShard> targets) {
+    return checkpoint::RestoreFrom(source, targets);
+  });
+}
+
+absl::Status Session::RestoreBy(
+    bool with_moments,
+    const std::function<absl::Status(std::span<const checkpoint::StateShard>)>& restore) {
   engine_->ClearSnapshots();
   const EngineState state(*engine_);
   std::vector<checkpoint::StateShard> targets;
@@ -141,7 +155,7 @@ absl::Status Session::Restore(const checkpoint::Checkpoint& checkpoint, bool wit
     if (!with_moments && std::string_view(kind) != "parameter") continue;
     state.Add(engine_->state().Held(kind), targets);
   }
-  return checkpoint.Restore(targets);
+  return restore(targets);
 }
 
 // All ranks multiply matrices at the same time for about a quarter of a second: what the machine

@@ -3,13 +3,16 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/client/reader.h"
+#include "checkpoint/client/restore.h"
 #include "runtime/comm/agreement.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/data/dataset.h"
@@ -45,6 +48,8 @@ class Session {
                                                        engine::SnapshotKeeper* snapshots = nullptr);
   // Fills the engine's state from a checkpoint made on any layout.
   absl::Status Restore(const checkpoint::Checkpoint& checkpoint, bool with_moments);
+  // Likewise, with moments, from memory of another layout.
+  absl::Status Restore(const checkpoint::StateSource& source);
 
   engine::Engine& engine() { return *engine_; }
   // Whole, or this rank's slice of it (runtime/plan/slice.h).
@@ -62,6 +67,9 @@ class Session {
   absl::Status Gather(const v1::JobSpec& job, const engine::SnapshotKeeper* snapshots);
   absl::Status TakePlan(const v1::JobSpec& job, comm::Fabric& fabric, const PlanSource& source);
   absl::Status SharePlan(const v1::JobSpec& job, comm::Fabric& fabric);
+  absl::Status RestoreBy(
+      bool with_moments,
+      const std::function<absl::Status(std::span<const checkpoint::StateShard>)>& restore);
 
   v1::Plan plan_;
   bool planned_here_ = false;

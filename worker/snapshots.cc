@@ -126,10 +126,11 @@ uint64_t TakenBy(const std::string& file) {
   struct stat about {};
   return lstat(file.c_str(), &about) == 0 ? static_cast<uint64_t>(about.st_blocks) * 512 : 0;
 }
-uint64_t TakenIn(const std::string& folder) {
+// By files of one layout.
+uint64_t TakenIn(const std::string& folder, const std::string& end) {
   uint64_t taken = 0;
   base::VisitNames(folder, [&](const std::string& name) {
-    taken += TakenBy(folder + "/" + name);
+    if (name.ends_with(end)) taken += TakenBy(folder + "/" + name);
   }).IgnoreError();
   return taken;
 }
@@ -154,6 +155,10 @@ absl::Status VerifyAll(const SnapshotFile& file, uint32_t slot, int threads) {
 Snapshots::Snapshots(comm::Agreement& ranks, SnapshotOptions options)
     : ranks_(ranks), options_(std::move(options)) {}
 
+Snapshots::~Snapshots() {
+  if (remover_.joinable()) remover_.join();
+}
+
 // Where no attempts are counted, a drawn number tells one start from another: a file that a node
 // has kept from a start before the last one is of another attempt.
 absl::StatusOr<SnapshotKey> Snapshots::ShareKey() {
@@ -175,17 +180,23 @@ absl::StatusOr<SnapshotKey> Snapshots::ShareKey() {
   return shared.key;
 }
 
+// The layout is not known yet. Where it is another one, the files of the old are given back late.
 uint64_t Snapshots::BytesThere() const {
   const auto key = checkpoint::ReadSnapshotKey(options_.run_folder);
   if (!key.ok()) return 0;
-  const auto rank = static_cast<uint32_t>(ranks_.rank());
-  return TakenBy(checkpoint::SnapshotFolder(options_.root, *key) + "/" +
-                 checkpoint::SnapshotFileName(rank));
+  const std::string folder = checkpoint::SnapshotFolder(options_.root, *key);
+  const std::string begin = checkpoint::SnapshotNameBegin(static_cast<uint32_t>(ranks_.rank()));
+  uint64_t most = 0;
+  base::VisitNames(folder, [&](const std::string& name) {
+    if (name.starts_with(begin)) most = std::max(most, TakenBy(folder + "/" + name));
+  }).IgnoreError();
+  return most;
 }
 
 // Whether each machine's memory could hold its ranks' files, if there were nothing else in it: the
 // same on all ranks. Where there is, the first rank there makes room of what other runs have left.
-absl::Status Snapshots::CheckMachines(uint64_t file_bytes, const std::string& folder) {
+absl::Status Snapshots::CheckMachines(uint64_t file_bytes, const std::string& folder,
+                                      const std::string& name_end) {
   ASSIGN_OR_RETURN(const std::vector<Need> needs,
                    ranks_.Gather(NeedIn(options_.root, file_bytes), comm::kDiskDeadline));
   for (const Need& need : needs) {
@@ -200,7 +211,7 @@ absl::Status Snapshots::CheckMachines(uint64_t file_bytes, const std::string& fo
   }
   const Shared here = SharedOf(needs, needs[static_cast<size_t>(ranks_.rank())].memory);
   if (here.first_rank == ranks_.rank()) {
-    const uint64_t taken = TakenIn(folder);
+    const uint64_t taken = TakenIn(folder, name_end);
     const uint64_t wanted = here.bytes > taken ? here.bytes - taken : 0;
     for (const auto& left : checkpoint::MakeRoom(
              {.root = options_.root, .idle = options_.idle, .except = folder}, wanted)) {
@@ -236,7 +247,8 @@ absl::StatusOr<tensor::HostPages> Snapshots::Pages(const engine::SnapshotSlots& 
   const auto places = checkpoint::PlacesOf(shape);
   RETURN_IF_ERROR(ranks_.AllOk(places.status(), comm::kDiskDeadline));
   const std::string folder = checkpoint::SnapshotFolder(options_.root, key);
-  RETURN_IF_ERROR(CheckMachines(places->file_bytes, folder));
+  const std::string name_end = checkpoint::SnapshotNameEnd(shape.layout, shape.slots);
+  RETURN_IF_ERROR(CheckMachines(places->file_bytes, folder, name_end));
   const absl::Status opened = ranks_.AllOk(Open(shape, *manifest), comm::kDiskDeadline);
   if (!opened.ok()) {
     RemoveIfUnused();
@@ -268,8 +280,12 @@ absl::Status Snapshots::Open(const SnapshotShape& shape, const std::string& mani
 
 void Snapshots::Clear(uint32_t slot) { file_->Clear(slot); }
 
-// No step has a number that no version can have.
-void Snapshots::Begin(uint32_t slot, uint64_t step) { file_->Begin(slot, step).IgnoreError(); }
+// No step has a number that no version can have. At the second one all ranks have staged the first:
+// what another layout has left is needed no more.
+void Snapshots::Begin(uint32_t slot, uint64_t step) {
+  file_->Begin(slot, step).IgnoreError();
+  if (begun_ < 2 && ++begun_ == 2) remover_ = std::thread([file = file_] { file->RemoveOthers(); });
+}
 
 absl::Status Snapshots::Stage(uint32_t slot, const engine::StagedStep& step,
                               std::span<const uint64_t> sums) {
@@ -311,6 +327,9 @@ absl::StatusOr<std::optional<HeldVersion>> Snapshots::Choose(const WantedVersion
     const AllTold own = TellOf(*file_);
     ASSIGN_OR_RETURN(const std::vector<AllTold> all, ranks_.Gather(own, comm::kDiskDeadline));
     const Told newest = NewestOfAll(all, wanted);
+    ASSIGN_OR_RETURN(std::optional<HeldVersion> elsewhere,
+                     TakeElsewhere(NewestElsewhere(wanted), newest.version));
+    if (elsewhere) return elsewhere;
     if (newest.version == 0) return std::optional<HeldVersion>();
     const auto slot =
         static_cast<uint32_t>(std::find(own.begin(), own.end(), newest) - own.begin());
@@ -322,8 +341,61 @@ absl::StatusOr<std::optional<HeldVersion>> Snapshots::Choose(const WantedVersion
       file_->Clear(slot);
     }
     ASSIGN_OR_RETURN(const bool good, ranks_.AllAgree(intact.ok(), comm::kDiskDeadline));
-    if (good) return HeldVersion{.slot = slot, .record = *record};
+    if (good) return HeldVersion{.slot = slot, .record = *record, .elsewhere = nullptr};
   }
+}
+
+std::optional<checkpoint::SnapshotRecord> Snapshots::NewestElsewhere(const WantedVersion& wanted) {
+  if (!others_) {
+    std::vector<std::string> passed_over;
+    const std::string folder = std::filesystem::path(file_->path()).parent_path();
+    others_ = checkpoint::FindSnapshotSets(folder, file_->shape().layout, file_->shape().slots,
+                                           options_.lock_wait, &passed_over);
+    for (const std::string& why : passed_over) {
+      spdlog::warn("rank {}: memory of another layout is not used: {}", ranks_.rank(), why);
+    }
+  }
+  std::optional<checkpoint::SnapshotRecord> newest;
+  for (const checkpoint::SnapshotSet& set : *others_) {
+    for (const checkpoint::SnapshotRecord& each : checkpoint::StagedByAll(set)) {
+      const bool usable =
+          IsWanted({each.version, each.attempt, each.spec_hash}, wanted) &&
+          std::find(passed_over_.begin(), passed_over_.end(), each.version) == passed_over_.end();
+      if (usable && (!newest || each.version > newest->version)) newest = each;
+    }
+  }
+  return newest;
+}
+
+absl::StatusOr<std::optional<HeldVersion>> Snapshots::TakeElsewhere(
+    const std::optional<checkpoint::SnapshotRecord>& newest, uint64_t newer_than) {
+  Told own;
+  if (newest) own = {newest->version, newest->attempt, newest->spec_hash};
+  ASSIGN_OR_RETURN(const std::vector<Told> all, ranks_.Gather(own, comm::kDiskDeadline));
+  const bool alike = std::count(all.begin(), all.end(), all[0]) == std::ssize(all);
+  if (!alike || all[0].version <= newer_than) return std::optional<HeldVersion>();
+  std::shared_ptr<const checkpoint::SlotSource> source;
+  absl::Status made = absl::NotFoundError("no memory of another layout");
+  for (const checkpoint::SnapshotSet& set : *others_) {
+    auto each = checkpoint::SlotSource::Make(set, *newest);
+    made = each.status();
+    if (!each.ok()) continue;
+    source = *std::move(each);
+    break;
+  }
+  if (!made.ok()) {
+    spdlog::warn("rank {}: passed over step {} in memory of another layout: {}", ranks_.rank(),
+                 newest->version, base::MessageOf(made));
+  }
+  ASSIGN_OR_RETURN(const bool good, ranks_.AllAgree(source != nullptr, comm::kDiskDeadline));
+  if (good) return HeldVersion{.slot = 0, .record = *newest, .elsewhere = std::move(source)};
+  passed_over_.push_back(newest->version);
+  return std::optional<HeldVersion>();
+}
+
+void Snapshots::PassOver(const HeldVersion& version) {
+  if (version.elsewhere == nullptr) return file_->Clear(version.slot);
+  passed_over_.push_back(version.record.version);
 }
 
 // What is older came before it: a start from elsewhere clears all. Parity may be made of that.
@@ -333,8 +405,10 @@ absl::Status Snapshots::KeepOnly(const HeldVersion& version) {
     const auto other = file_->Staged(slot);
     const bool before = other.has_value() && other->version < version.record.version;
     const bool wanted = before && std::find(pins.begin(), pins.end(), other->version) != pins.end();
-    if (slot != version.slot && !wanted) file_->Clear(slot);
+    const bool is_it = version.elsewhere == nullptr && slot == version.slot;
+    if (!is_it && !wanted) file_->Clear(slot);
   }
+  others_.emplace();
   return ranks_.AllAgree(true, comm::kDiskDeadline).status();
 }
 

@@ -9,10 +9,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "checkpoint/client/slot_source.h"
 #include "checkpoint/client/snapshot_file.h"
 #include "runtime/comm/agreement.h"
 #include "runtime/engine/snapshot_keeper.h"
@@ -35,10 +38,12 @@ struct SnapshotRun {
   uint64_t validation_step = 0;
 };
 
-// A version in this rank's memory.
+// A version in memory.
 struct HeldVersion {
-  uint32_t slot = 0;
+  uint32_t slot = 0;  // of this rank's file; or
   checkpoint::SnapshotRecord record;
+  // in the memory of another layout's ranks on this machine. Not verified: its reader does that.
+  std::shared_ptr<const checkpoint::SlotSource> elsewhere;
 };
 
 // Which versions may be gone on from.
@@ -54,6 +59,7 @@ class Snapshots final : public engine::SnapshotKeeper {
  public:
   // `ranks` outlives it.
   Snapshots(comm::Agreement& ranks, SnapshotOptions options);
+  ~Snapshots() override;
 
   // Collective: the key is shared, all have their file or none goes on. ResourceExhausted: the
   // memory of a machine can never hold those of its ranks; with base::kNoRoomHere as its exit code:
@@ -69,9 +75,12 @@ class Snapshots final : public engine::SnapshotKeeper {
   // Of the versions that are staged from here on.
   void set_run(const SnapshotRun& run);
   // The newest wanted version that every rank holds whole; each has compared all its bytes with
-  // their sums, by so many threads. None: there is none, or no memory was asked for. Collective;
-  // `wanted` alike on all ranks.
+  // their sums, by so many threads. Or, if it is newer, one of ranks of another layout that all of
+  // this run's find whole. None: there is none, or no memory was asked for. Collective; `wanted`
+  // alike on all ranks.
   absl::StatusOr<std::optional<HeldVersion>> Choose(const WantedVersion& wanted, int threads);
+  // It is chosen no more. On all ranks, of a version that was chosen.
+  void PassOver(const HeldVersion& version);
   // Before the first step from there: no other slot holds a version any more, on any rank, but
   // older ones that are pinned. Collective.
   absl::Status KeepOnly(const HeldVersion& version);
@@ -87,8 +96,14 @@ class Snapshots final : public engine::SnapshotKeeper {
   absl::Status Open(const checkpoint::SnapshotShape& shape, const std::string& manifest);
   absl::StatusOr<checkpoint::SnapshotKey> ShareKey();
   void MarkTime();
+  // Of other layouts, the newest that this rank finds and that no rank has passed over.
+  std::optional<checkpoint::SnapshotRecord> NewestElsewhere(const WantedVersion& wanted);
+  // Whether all ranks find that one; then as Choose has it. Collective.
+  absl::StatusOr<std::optional<HeldVersion>> TakeElsewhere(
+      const std::optional<checkpoint::SnapshotRecord>& newest, uint64_t newer_than);
   // Collective.
-  absl::Status CheckMachines(uint64_t file_bytes, const std::string& folder);
+  absl::Status CheckMachines(uint64_t file_bytes, const std::string& folder,
+                             const std::string& name_end);
 
   comm::Agreement& ranks_;
   const SnapshotOptions options_;
@@ -96,6 +111,11 @@ class Snapshots final : public engine::SnapshotKeeper {
   std::shared_ptr<checkpoint::SnapshotFile> file_;  // null: no memory was asked for
   std::atomic<bool> used_{false};                   // a version may be in it
   std::chrono::steady_clock::time_point marked_;    // when its time was set
+  // Of other layouts, until one is gone on from; none: they have not been looked for.
+  std::optional<std::vector<checkpoint::SnapshotSet>> others_;
+  std::vector<uint64_t> passed_over_;  // of their versions
+  int begun_ = 0;                      // steps, up to two
+  std::thread remover_;                // of their files
   absl::Mutex mutex_;
   SnapshotRun run_ ABSL_GUARDED_BY(mutex_);
 };

@@ -73,15 +73,21 @@ absl::StatusOr<bool> TrainingRun::TakeFromMemory(Choice& choice) {
 // step would find that again and again.
 absl::StatusOr<bool> TrainingRun::ResumeInMemory(const HeldVersion& version) {
   const checkpoint::SnapshotRecord& record = version.record;
-  RETURN_IF_ERROR(session_.engine().ResumeFrom(version.slot));
-  const absl::Status alike = session_.engine().CheckReplicas();
-  ASSIGN_OR_RETURN(const bool good, ranks_.AllAgree(alike.ok(), comm::kDiskDeadline));
+  absl::Status taken;
+  if (version.elsewhere != nullptr) {
+    taken = session_.Restore(*version.elsewhere);
+    if (taken.ok()) taken = version.elsewhere->CheckUnchanged();
+  } else {
+    RETURN_IF_ERROR(session_.engine().ResumeFrom(version.slot));
+    taken = session_.engine().CheckReplicas();
+  }
+  ASSIGN_OR_RETURN(const bool good, ranks_.AllAgree(taken.ok(), comm::kDiskDeadline));
   if (!good) {
-    if (!alike.ok()) {
+    if (!taken.ok()) {
       spdlog::warn("rank {}: passed over step {} in memory: {}", ranks_.rank(), record.step,
-                   base::MessageOf(alike));
+                   base::MessageOf(taken));
     }
-    snapshots_.Clear(version.slot);
+    snapshots_.PassOver(version);
     return false;
   }
   RETURN_IF_ERROR(snapshots_.KeepOnly(version));
@@ -90,7 +96,10 @@ absl::StatusOr<bool> TrainingRun::ResumeInMemory(const HeldVersion& version) {
   progress_.validation_loss = record.validation_loss;
   progress_.validation_step = record.validation_step;
   step_ = progress_.memory_step = record.step;
-  if (leader()) spdlog::info("resumed in memory at step {}", step_);
+  if (leader()) {
+    spdlog::info("resumed in memory at step {}{}", step_,
+                 version.elsewhere == nullptr ? "" : ", which ranks of another layout have left");
+  }
   return true;
 }
 

@@ -204,9 +204,18 @@ absl::StatusOr<Descriptor> Make(const base::PinnedFolder& folder, const std::str
 }  // namespace
 
 std::string SnapshotFileName(const SnapshotShape& shape) {
-  char name[64];
-  std::snprintf(name, sizeof(name), "rank-%05u-%016llx-%u", shape.rank,
-                static_cast<unsigned long long>(shape.layout), shape.slots);
+  return SnapshotNameBegin(shape.rank) + SnapshotNameEnd(shape.layout, shape.slots);
+}
+
+std::string SnapshotNameBegin(uint32_t rank) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "rank-%05u-", rank);
+  return name;
+}
+
+std::string SnapshotNameEnd(uint64_t layout, uint32_t slots) {
+  char name[48];
+  std::snprintf(name, sizeof(name), "%016llx-%u", static_cast<unsigned long long>(layout), slots);
   return name + std::string(kSnapshotFileEnding);
 }
 
@@ -287,16 +296,23 @@ absl::Status SnapshotFile::Stage(uint32_t slot, SnapshotRecord record,
 
 void SnapshotFile::Clear(uint32_t slot) { SnapshotSlot(record_of(slot)).Clear(); }
 
-void SnapshotFile::RemoveOthers() {
-  if (const auto folder = base::OpenOwnFolder(fs::path(path_).parent_path()); folder.ok()) {
-    VisitUnheld(*folder, [](const std::string& file, const struct stat&) { unlink(file.c_str()); });
-  }
+// A rank of this layout that has just died holds its own no more, and leaves it to the next.
+void SnapshotFile::RemoveOthers() const {
+  const auto folder = base::OpenOwnFolder(fs::path(path_).parent_path());
+  if (!folder.ok()) return;
+  const std::string own = SnapshotNameEnd(shape_.layout, shape_.slots);
+  VisitUnheld(*folder, [&](const std::string& file, const struct stat&) {
+    if (file.ends_with(kSnapshotFileEnding) && !file.ends_with(own)) unlink(file.c_str());
+  });
 }
 
 void SnapshotFile::Remove() {
+  const std::string path = fs::path(path_).parent_path();
   if (IsNamed(fd_, path_)) unlink(path_.c_str());
-  RemoveOthers();
-  rmdir(fs::path(path_).parent_path().c_str());
+  if (const auto folder = base::OpenOwnFolder(path); folder.ok()) {
+    VisitUnheld(*folder, [](const std::string& file, const struct stat&) { unlink(file.c_str()); });
+  }
+  rmdir(path.c_str());
 }
 
 }  // namespace trireme::checkpoint

@@ -29,6 +29,9 @@ inline constexpr std::string_view kSnapshotFileEnding = ".snapshot";
 // rank-RRRRR-LLLLLLLLLLLLLLLL-S.snapshot, of its rank, layout and number of slots: files of two
 // layouts do not stand in each other's way.
 std::string SnapshotFileName(const SnapshotShape& shape);
+// Its parts: of a rank whatever its layout, and of a layout whatever the rank.
+std::string SnapshotNameBegin(uint32_t rank);
+std::string SnapshotNameEnd(uint64_t layout, uint32_t slots);
 
 // `root`/trireme-UID-KEY, of this process's user.
 std::string SnapshotFolder(const std::string& root, const SnapshotKey& key);
@@ -62,11 +65,12 @@ class SnapshotFile final : public SnapshotMap {
   absl::Status Stage(uint32_t slot, SnapshotRecord record, std::span<const uint64_t> sums);
   void Clear(uint32_t slot);
 
-  // Takes away those of the folder's files that nobody holds, such as ranks of other layouts have
-  // left.
-  void RemoveOthers();
-  // For a run that needs it no more: the same, with its own name and the folder, if that is empty
-  // then. The memory stays mapped as long as this lives. Who has taken the name meanwhile keeps it.
+  // Takes away those of the folder's files that nobody holds and that are of another layout. Blocks
+  // while their memory is given back, a second for some GiB; may run beside all else but the end.
+  void RemoveOthers() const;
+  // For a run that needs it no more: takes away its name, those of the folder's files that nobody
+  // holds, and the folder, if it is empty then. The memory stays mapped as long as this lives. Who
+  // has taken the name meanwhile keeps it.
   void Remove();
 
  private:

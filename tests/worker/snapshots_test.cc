@@ -171,8 +171,6 @@ TEST_CASE(
   CHECK(ChosenStep(place, 2, {kRun, 4, 0}) == 0);
   CHECK(ChosenStep(place, 2, {kRun, 100, 4}) == 6);
   CHECK(ChosenStep(place, 2, {kRun, 100, 5}) == 0);
-  // Of other ranks than those.
-  CHECK(ChosenStep(place, 1) == 0);
 }
 
 TEST_CASE(
@@ -283,6 +281,75 @@ TEST_CASE("snapshots: who goes on from a version leaves older ones that are pinn
   CHECK_FALSE((*reader)->SlotOf(6).has_value());
 }
 
+// The step at which all ranks go on, and whether in memory of another layout; -1: not alike.
+std::pair<int64_t, bool> ChosenElsewhere(const RunPlace& place, int ranks,
+                                         const WantedVersion& wanted = {kRun, 100, 0}) {
+  std::vector<std::pair<int64_t, bool>> chosen(static_cast<size_t>(ranks));
+  CheckOk(Start(place, ranks, 5, [&](SlotRank& rank) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto held, rank.snapshots.Choose(wanted, 1));
+    auto& own = chosen[static_cast<size_t>(rank.number)];
+    if (held) own = {static_cast<int64_t>(held->record.step), held->elsewhere != nullptr};
+    return absl::OkStatus();
+  }));
+  const bool alike = std::count(chosen.begin(), chosen.end(), chosen[0]) == ranks;
+  return alike ? chosen[0] : std::pair(int64_t{-1}, false);
+}
+
+using Chosen = std::pair<int64_t, bool>;
+
+TEST_CASE("snapshots: ranks of another number go on from what those before have left") {
+  const RunPlace place;
+  StageAll(place, {{5, 6}, {5, 6}, {5, 4}});
+  CHECK(ChosenElsewhere(place, 2) == Chosen(5, true));
+  CHECK(ChosenElsewhere(place, 4) == Chosen(5, true));
+  CHECK(ChosenElsewhere(place, 2, {kRun, 4, 0}) == Chosen(0, false));
+  CHECK(ChosenElsewhere(place, 2, {kRun + 1, 100, 0}) == Chosen(0, false));
+  CHECK(ChosenElsewhere(place, 2, {kRun, 100, 5}) == Chosen(0, false));
+  // Of one's own layout there is a newer one; an older one; one as new.
+  CHECK(ChosenElsewhere(place, 3) == Chosen(5, false));
+  StageAll(place, {{7, 0}, {7, 0}});
+  CHECK(ChosenElsewhere(place, 2) == Chosen(7, false));
+  CHECK(ChosenElsewhere(place, 3) == Chosen(7, true));
+  // What was passed over is not chosen again.
+  std::vector<int64_t> second(3, -1);
+  CheckOk(Start(place, 3, 5, [&](SlotRank& rank) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto first, rank.snapshots.Choose({kRun, 100, 0}, 1));
+    rank.snapshots.PassOver(*first);
+    ASSIGN_OR_RETURN(const auto next, rank.snapshots.Choose({kRun, 100, 0}, 1));
+    if (next && next->elsewhere == nullptr) {
+      second[static_cast<size_t>(rank.number)] = static_cast<int64_t>(next->record.step);
+    }
+    return absl::OkStatus();
+  }));
+  CHECK(second == std::vector<int64_t>{5, 5, 5});
+}
+
+TEST_CASE("snapshots: what another layout has left stays until all have staged a step") {
+  const RunPlace place;
+  StageAll(place, {{5, 6}, {5, 6}, {5, 6}});
+  const auto begin_at = [&](int steps) {
+    CheckOk(Start(place, 2, 5, [&](SlotRank& rank) -> absl::Status {
+      ASSIGN_OR_RETURN(const auto held, rank.snapshots.Choose({kRun, 100, 0}, 1));
+      if (!held || held->elsewhere == nullptr) return absl::InternalError("not of the others");
+      RETURN_IF_ERROR(rank.snapshots.KeepOnly(*held));
+      for (int step = 0; step < steps; ++step) {
+        RETURN_IF_ERROR(rank.Stage(static_cast<uint32_t>(step), 7 + static_cast<uint64_t>(step)));
+      }
+      return absl::OkStatus();
+    }));
+  };
+  begin_at(1);
+  CHECK(FileOfRank(place.folder(), 2) != "");
+  // Not all have staged 7, as one may have died: the old one is still good.
+  CheckOk(Start(place, 2, 5, [&](SlotRank& rank) -> absl::Status {
+    if (rank.number == 0) rank.snapshots.Clear(0);
+    return absl::OkStatus();
+  }));
+  begin_at(2);
+  CHECK(FileOfRank(place.folder(), 2) == "");
+  CHECK(ChosenElsewhere(place, 2) == Chosen(8, false));
+}
+
 TEST_CASE("snapshots: a run that needs them no more leaves nothing, and takes no other's") {
   const RunPlace place;
   StageAll(place, {{5, 6}, {5, 6}, {5, 6}});
@@ -386,7 +453,7 @@ TEST_CASE("snapshots: a run at work says so of its file, as long as it stages ve
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(5);
   fs::file_time_type then;
   CheckOk(Start(place, 1, 4, [&](SlotRank& rank) -> absl::Status {
-    const std::string path = place.folder() + "/rank-00000.snapshot";
+    const std::string path = FileOfRank(place.folder(), 0);
     fs::last_write_time(path, old);
     RETURN_IF_ERROR(rank.Stage(0, 5));
     then = fs::last_write_time(path);

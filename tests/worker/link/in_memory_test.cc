@@ -101,8 +101,8 @@ std::unique_ptr<checkpoint::SnapshotFile> OpenFile(const std::string& folder, ui
   }).IgnoreError();
   const auto left = checkpoint::SnapshotReader::Open(path);
   REQUIRE(left.ok());
-  auto file = checkpoint::SnapshotFile::Open(
-      {.shape = (*left)->shape(), .manifest = (*left)->manifest()});
+  auto file =
+      checkpoint::SnapshotFile::Open({.shape = (*left)->shape(), .manifest = (*left)->manifest()});
   REQUIRE(file.ok());
   REQUIRE((*file)->found());
   return *std::move(file);
@@ -152,6 +152,22 @@ TEST_CASE("in memory: ranks that were cut off go on there, and leave nothing at 
   const std::set<uint64_t> versions = VersionsOfAll(run);
   REQUIRE_FALSE(versions.empty());
   REQUIRE(run.GoOn() == kBothOk);
+  CHECK(run.WentOnAt() == *versions.rbegin());
+  CHECK(checkpoint::Verify(run.run().Checkpoint(6)).ok());
+  CHECK_FALSE(run.IsInMemory());
+}
+
+// The numbers of a layout are not those of another to the last bit, and the state that is gone on
+// from is: tests/checkpoint/slot_source_test.cc.
+TEST_CASE("in memory: ranks of another layout go on there, and leave nothing at the end") {
+  const RunInMemory run;
+  REQUIRE(run.TrainCutOff([&] { return run.Lines() >= 4; }) != kBothOk);
+  const std::set<uint64_t> versions = VersionsOfAll(run);
+  REQUIRE_FALSE(versions.empty());
+  TrainingOptions options = run.options("auto");
+  options.overrides.push_back(
+      GENERATE("parallelism.tensor_parallel_size=2", "parallelism.zero_stage=3"));
+  REQUIRE(run.run().Train(options) == kBothOk);
   CHECK(run.WentOnAt() == *versions.rbegin());
   CHECK(checkpoint::Verify(run.run().Checkpoint(6)).ok());
   CHECK_FALSE(run.IsInMemory());

@@ -12,6 +12,7 @@
 #include "coordinator/job_machine/reasons.h"
 #include "coordinator/job_machine/stop_grace.h"
 #include "coordinator/job_machine/time_limit.h"
+#include "coordinator/job_machine/unable_nodes.h"
 #include "coordinator/reconciler/lost_nodes.h"
 #include "coordinator/reconciler/memory_kills.h"
 #include "runtime/base/check.h"

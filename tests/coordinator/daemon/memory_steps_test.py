@@ -158,7 +158,8 @@ class MemorySteps(DaemonCase):
         """A weight of the newest version in memory is no number: two attempts fail at once, the third begins on the disk, and
         the job ends as if nothing had happened."""
         self.start_daemon()
-        more = (*MORE, "--set", "checkpoint.every_steps=50")
+        # None is due where the ranks are killed: of that step the disk would be taken, or have what memory has.
+        more = (*MORE, "--set", "checkpoint.every_steps=110")
         twin = self.submit(*more)
         self.assertEqual(self.watch(twin).end()[0], 0, self.told())
         job = self.submit(*more)
@@ -176,7 +177,8 @@ class MemorySteps(DaemonCase):
         self.assertEqual(code, 0, self.told())
         self.assertEqual(self.show(job)["status"]["attempt"], 4)
         self.assertEqual([self.began_at(job, 2), self.began_at(job, 3)], [f"in memory at step {step}"] * 2)
-        self.assertRegex(self.began_at(job, 4), r"^from \S+ at step \d+50$|^from \S+ at step \d+00$")
+        self.assertNotEqual(step % 110, 0)
+        self.assertRegex(self.began_at(job, 4), rf"^from \S+ at step {step // 110 * 110}$")
         told = [(int(event["memory_step_left"]["step"]), event["memory_step_left"].get("over", False))
                 for event in events if "memory_step_left" in event]
         self.assertEqual(told, [(step, False), (step, True)])
